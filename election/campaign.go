@@ -190,7 +190,8 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	l.record.set(value)
 	err := l.record.store(ctx)
 	if errors.Is(err, failure.ErrLost) {
-		if l.resigned.Load() { // meanwhile, so nothing was lost
+		// If Resign was called meanwhile, its release usually explains why Redis no longer has the hold.
+		if l.resigned.Load() {
 			return e.fail(errResigned)
 		}
 		_ = l.hold.Extend(ctx, e.session.Lease) // Extend notices the loss, and ends the context

@@ -205,7 +205,7 @@ func (c *lockCall) awaitTurn() error {
 	gaveUp, done := make(chan error, 1), make(chan struct{})
 	defer close(done)
 	c.q.home.Go(func() { c.checkWait(gaveUp, done) })
-	// A goroutine keeps its place in the channel turn only while it waits in one select. So another goroutine
+	// A goroutine keeps its place in local.turn only while it waits in one select. So another goroutine
 	// makes the checks of a long wait.
 	select {
 	case <-c.local.turn:

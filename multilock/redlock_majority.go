@@ -158,7 +158,7 @@ func (m *majority) endIfLost() error {
 		m.lossReason = reason
 		for _, p := range m.parts {
 			if p != nil {
-				p.StayNoLonger() // HoldAtLeast keeps no lock taken that was lost before its Unlock
+				p.StayNoLonger() // HoldAtLeast has no effect if the lock was lost before its Unlock
 			}
 		}
 	}

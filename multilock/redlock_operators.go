@@ -32,11 +32,13 @@ func (l *RedLock) inspect(ctx context.Context) (tokens []int64, _ rlock.State, e
 	free := rlock.State{Name: l.Name()}
 	now := time.Now()
 	holders := map[string]tally{} // votes for each holder
-	seen := map[string]bool{}     // owner fields, which differ from server to server
+	seen := map[string]bool{}     // owner fields that were counted already
 	for _, i := range votes.servers(granted) {
 		st := states[i]
 		free.Token = max(free.Token, st.Token)
-		if !st.Held || seen[st.Owner] { // a server that was given twice has one vote
+		// Owner fields differ from server to server. So if two states have the same owner field, two sessions
+		// lead to one server, which has one vote.
+		if !st.Held || seen[st.Owner] {
 			continue
 		}
 		seen[st.Owner] = true

@@ -426,7 +426,8 @@ func TestGoroutinesOfAProcessHaveARedLockInTheirOrder(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 		}
 		elsewhere := testlock.Go(bg, other)
-		time.Sleep(10 * time.Second) // meanwhile, each goroutine checks at times whether it must give up
+		// Several checks for an outage run during this wait. They must not change the order of the goroutines.
+		time.Sleep(10 * time.Second)
 		r.reset()
 		testlock.Unlock(t, hold)
 		testlock.Unlock(t, testlock.Granted(t, elsewhere)) // the other process was first in line

@@ -94,7 +94,7 @@ func TestAHandOverByMessageIsNotOnAReplicaThatStandsStill(t *testing.T) {
 	testlock.Unlock(t, next)
 }
 
-// Redis refuses the WAIT that is blocked at the moment in which its server becomes a replica.
+// When a server becomes a replica, it ends each blocked WAIT with the error UNBLOCKED.
 // Proves: WaitReplicas
 func TestWaitReplicasOutlastsATimeInWhichTheServerIsAReplica(t *testing.T) {
 	t.Parallel()

@@ -13,9 +13,9 @@ import (
 
 // ErrUpgrade means that a reader of the lock has called Lock or TryLock. A reader is a caller whose context
 // carries a read hold but no write hold of the lock, or whose owner ([rlock.WithOwner]) has only read holds
-// of the lock. A reader cannot become the writer, because two readers that both tried this would wait for
-// each other forever. Unlock the read hold first. A caller whose read hold is nested in a write hold is a
-// reader, too, while another read hold is nested beside its own.
+// of the lock. A caller whose read hold is nested in a write hold is a reader, too, while another read hold
+// is nested beside its own. A reader cannot become the writer, because two readers that both tried this would
+// wait for each other forever. Unlock the read hold first.
 var ErrUpgrade error = errUpgrade
 
 var errUpgrade = engine.ErrUpgrade // a variable, so that the documentation does not show the internal package

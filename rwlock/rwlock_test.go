@@ -361,7 +361,8 @@ func TestTheUnlockOfAnotherLockEndsTheContextOfANestedReader(t *testing.T) {
 	})
 }
 
-// The reader's context may outlive either of the two contexts that end it, so it has the later deadline.
+// The reader's context follows the caller's context until the writer's Unlock, and then the context that was
+// given to the writer. So its deadline is the later one.
 func TestTheContextOfANestedReaderHasADeadline(t *testing.T) {
 	simulated(t, 1, func(t *testing.T, _ *testlock.Wire, locks []*rwlock.RWMutex) {
 		given, cancel := context.WithTimeout(bg, time.Minute)

@@ -285,7 +285,8 @@ func listen() chan os.Signal {
 			signal.Notify(signals, s)
 		}
 	}
-	if !signal.Ignored(syscall.SIGPIPE) { // if SIGPIPE were ignored here, the command would ignore it, too
+	if !signal.Ignored(syscall.SIGPIPE) {
+		// Not signal.Ignore, because the command would inherit that SIGPIPE is ignored.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
 	return signals

@@ -726,7 +726,7 @@ func TestALossEndsTheCommandInOrderThoughNobodyReadsStderr(t *testing.T) {
 	testlock.Must(t, err)
 	testlock.Must(t, reads.Close())
 	defer writes.Close()
-	// A shell changes stderr, because start collects the stderr of its command.
+	// The shell redirects stderr to the pipe, because the function start replaces cmd.Stderr.
 	cmd := exec.Command("sh", append([]string{"-c", `exec "$@" 2>&3 3>&-`, "sh",
 		os.Args[0], "exec", "--redis", "redis://" + m.Addr(), "--lease", "5s", "n"},
 		self("until", file)...)...)

@@ -409,7 +409,8 @@ func (g *Grant) whyLost(deadlinePassed bool) error {
 	l.mu.Lock()
 	last, at, fixed := g.renewError, g.renewErrorAt, g.fixedLease
 	l.mu.Unlock()
-	if last == nil || l.s.Age()-at > l.s.Lease { // the lease was renewed after so old an error
+	// An error that is older than one lease cannot explain the loss, because a later renewal has succeeded.
+	if last == nil || l.s.Age()-at > l.s.Lease {
 		_, last = l.s.Link.Trouble(l.s.Ctx, l.keys.LockKey())
 	}
 	switch {

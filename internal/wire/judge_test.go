@@ -65,7 +65,7 @@ func TestErrorsAreJudgedByWhatTheyMeanForTheRequest(t *testing.T) {
 		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: " +
 			"Lua script attempted to access a non local key in a cluster node"),
 			Verdict{Unknown: true, Resend: true, Transient: true}},
-		// With cluster-allow-reads-when-down:
+		// The Cluster is down, and cluster-allow-reads-when-down is yes.
 		{reply("ERR Error running script (call to f_0a9f): @user_script:1: @user_script: 1: " +
 			"Lua script attempted to execute a write command while the cluster is down and readonly"),
 			Verdict{Resend: true, Transient: true}},

@@ -5,8 +5,8 @@
 //
 // The tags name a new commit on top of HEAD, which is on no branch. In this commit, the other modules require
 // this version of the library and replace nothing, because go install refuses modules with replacements.
-// Nothing is pushed. At the end, the command prints the commands that push the tags. The workflow of the
-// forge then builds the binaries.
+// Nothing is pushed. At the end, this program prints two git commands, which push the tags. The workflow of
+// the forge then builds the binaries.
 package main
 
 import (

@@ -56,7 +56,8 @@ func TestAReleaseIsACommitBesideHeadThatReplacesNothing(t *testing.T) {
 	if err := run(t.Context(), repo, []string{version}, &out); err != nil {
 		t.Fatal(err)
 	}
-	// The tag that starts the workflow is pushed alone. With more than three tags, GitHub would start none.
+	// The tag that starts the workflow is pushed alone. If more than three tags were pushed at once, GitHub
+	// would start no workflow.
 	if want := "\tgit push origin v0.9.1\n\tgit push origin otel/v0.9.1 contrib/gocron/v0.9.1 " +
 		"contrib/certmagic/v0.9.1 contrib/lockvet/v0.9.1 cmd/lockline/v0.9.1\n"; !strings.HasSuffix(
 		out.String(), want) {

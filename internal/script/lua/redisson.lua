@@ -55,9 +55,9 @@ local function nextToken(last, now)
   return toString(math.max(now, last + 1))
 end
 
--- grant makes an attempt the owner, with the given token and a lease in ms. about is its holder info. `lost`
--- is the highest token that counts as lost, if the metadata does not have it yet. Otherwise `lost` is nil or
--- false.
+-- grant makes an attempt the owner, with the given token and a lease in ms. about is its holder info. If the
+-- metadata must still record that tokens were lost, `lost` is the highest of these tokens. Otherwise `lost`
+-- is nil or false.
 local function grant(owner, about, lease, token, keep, lost)
   redis.call('HSET', KEYS[1], owner, '1', 't', token, 's', '0', 'd', about)
   local expires = redis.pcall('PEXPIRE', KEYS[1], toString(lease))
