@@ -32,7 +32,7 @@ func TestTheDocumentedRightsSufficeForLimits(t *testing.T) {
 	testlock.NothingRefused(t, admin)
 }
 
-// If the user lacks a right, the script must not treat the hash as damaged, because it deletes damaged hashes.
+// If the user lacks a right, the script must not treat the hash as damaged. It deletes damaged hashes.
 func TestAForcedReleaseWithoutARightChangesNothing(t *testing.T) {
 	t.Parallel()
 	server := testredis.Start(t)
