@@ -426,7 +426,7 @@ func TestGoroutinesOfAProcessHaveARedLockInTheirOrder(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 		}
 		elsewhere := testlock.Go(bg, other)
-		// Several checks for an outage run during this wait. They must not change the order of the goroutines.
+		// Several checks for an outage run during this wait. They must not change the order.
 		time.Sleep(10 * time.Second)
 		r.reset()
 		testlock.Unlock(t, hold)
