@@ -140,11 +140,11 @@ func TestTheWatchdogTellsALesseeWhatBecameOfItsLease(t *testing.T) {
 		for _, h := range []*hold{gone, failing, kept} {
 			s.Watchdog.Add(&h.Lease, time.Now().Add(30*time.Second), 10*time.Second)
 		}
-		if passed := <-gone.ended; passed || s.Age() != 10*time.Second+onTheWay {
-			t.Errorf("what is gone ends after %v, by its deadline: %v", s.Age(), passed)
+		if passed := <-gone.ended; passed || time.Since(s.born) != 10*time.Second+onTheWay {
+			t.Errorf("what is gone ends after %v, by its deadline: %v", time.Since(s.born), passed)
 		}
-		if passed := <-failing.ended; !passed || s.Age() != 30*time.Second {
-			t.Errorf("what is not renewed ends after %v, by its deadline: %v", s.Age(), passed)
+		if passed := <-failing.ended; !passed || time.Since(s.born) != 30*time.Second {
+			t.Errorf("what is not renewed ends after %v, by its deadline: %v", time.Since(s.born), passed)
 		}
 		if len(failing.failed) == 0 || failing.failed[0] != down {
 			t.Errorf("of failures it is told %v", failing.failed)

@@ -96,8 +96,8 @@ func TestShutdownEndsAllPartsAtOnceThenTheWorkThenTheRest(t *testing.T) {
 					t.Error("something can begin")
 				}
 				time.Sleep(time.Second)
-				if s.Age() != time.Second {
-					t.Errorf("the %s part has ended after %v", k, s.Age())
+				if time.Since(s.born) != time.Second {
+					t.Errorf("the %s part has ended after %v", k, time.Since(s.born))
 				}
 				order <- "a part"
 				return nil
@@ -158,11 +158,12 @@ func TestASecondShutdownWaitsForTheFirst(t *testing.T) {
 
 		impatient, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		if err := s.Shutdown(impatient); !errors.Is(err, context.DeadlineExceeded) || s.Age() != time.Second {
-			t.Errorf("with a context that ended first: %v, after %v", err, s.Age())
+		err := s.Shutdown(impatient)
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(s.born) != time.Second {
+			t.Errorf("with a context that ended first: %v, after %v", err, time.Since(s.born))
 		}
-		if err := s.Shutdown(bounded(t)); err != nil || s.Age() != 10*time.Second || ended != 1 {
-			t.Errorf("%v, after %v, with %d ends", err, s.Age(), ended)
+		if err := s.Shutdown(bounded(t)); err != nil || time.Since(s.born) != 10*time.Second || ended != 1 {
+			t.Errorf("%v, after %v, with %d ends", err, time.Since(s.born), ended)
 		}
 		if err := <-first; err != io.EOF || ended != 1 {
 			t.Errorf("the first: %v, with %d ends", err, ended)
@@ -199,8 +200,8 @@ func TestShutdownLeavesTheRestToTheLeasesWhenItsContextEnds(t *testing.T) {
 					!strings.Contains(err.Error(), "not all was given back") {
 					t.Errorf("%v", err)
 				}
-				if s.Age() != time.Second || !ended || s.Ctx.Err() == nil {
-					t.Errorf("after %v: ended: %v, context: %v", s.Age(), ended, s.Ctx.Err())
+				if time.Since(s.born) != time.Second || !ended || s.Ctx.Err() == nil {
+					t.Errorf("after %v: ended: %v, context: %v", time.Since(s.born), ended, s.Ctx.Err())
 				}
 				if err := s.Shutdown(bounded(t)); err != nil {
 					t.Errorf("once more: %v", err)

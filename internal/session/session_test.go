@@ -109,8 +109,8 @@ func TestShutdownWaitsForAllThatIsCounted(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := openAs(t, sound)
 				begin(s)
-				if end(t, s); s.Age() != time.Second {
-					t.Errorf("it ended after %v", s.Age())
+				if end(t, s); time.Since(s.born) != time.Second {
+					t.Errorf("it ended after %v", time.Since(s.born))
 				}
 			})
 		})
