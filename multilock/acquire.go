@@ -150,10 +150,13 @@ func (a *acquisition) learnClocks() (taken *MemberError, err error) {
 	ctx, cancel := a.bounded()
 	defer cancel()
 	errs := wire.Gather(ctx, len(members), func(ctx context.Context, n int) error {
-		m := inner.Mutex(l.members[members[n]].(*rlock.Mutex))
+		m, begun := inner.Mutex(l.members[members[n]].(*rlock.Mutex)), time.Now()
 		err := m.LearnClock(ctx)
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			err = failure.OfWait(a.ctx, false, m.Kind().Noun, m.Name(), nil)
+		case err != nil && time.Since(begun) >= m.Session().Lease:
+			err = failure.Worded(err.Error(), err, failure.ErrGaveUp) // see isOutage
 		}
 		return err
 	})
@@ -298,7 +301,8 @@ func (a *acquisition) failed(members []int, errs []error) (taken *MemberError, e
 // isOutage reports whether err comes from an outage. After such an error of a member, a Lock of the MultiLock
 // starts over. It then waits for that member by the Lock of the member, which keeps waiting in an outage. If
 // the TryLock of a member has already waited for one lease, isOutage returns false. Otherwise the Lock of
-// this member would wait for a second lease.
+// this member would wait for a second lease. If the client gives up sooner, because its ReadTimeout is
+// short, the Lock of the member waits for one lease from then on.
 func isOutage(err error) bool {
 	if errors.Is(err, failure.ErrGaveUp) {
 		return false

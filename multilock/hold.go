@@ -176,7 +176,7 @@ func (h *holding) Unlock(ctx context.Context) error {
 	for _, stop := range h.stops {
 		stop()
 	}
-	h.cancel(unlockedError(h.l.name))
+	h.cancel(&unlocked{h})
 	return h.l.join(h.unlock(ctx))
 }
 
@@ -214,6 +214,13 @@ func (h *holding) unlock(ctx context.Context) []error {
 
 // errUnread stands for the result of an Unlock that has not returned yet.
 var errUnread = errors.New("not read")
+
+// unlocked is the cause with which Unlock ends the context of a hold of a MultiLock. It is the holding, so
+// that a hold which is nested in a part can find out whether its outer hold was unlocked.
+type unlocked struct{ *holding }
+
+func (u *unlocked) Error() string { return failure.UnlockedText("", u.l.name) }
+func (u *unlocked) Unwrap() error { return failure.ErrUnlocked }
 
 // unlockedError is the cause with which Unlock ends the context of a hold. Its value is the name of the lock.
 type unlockedError string

@@ -197,26 +197,31 @@ func TestALockOfAMultiLockGivesUpOneLeaseAfterItsServerFellSilent(t *testing.T) 
 		"redisson":  func(s *rlock.Session) rlock.Locker { return redisson.New(s, "x") },
 	}
 	for kind, member := range members {
-		t.Run(kind, func(t *testing.T) {
-			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
-				other := testlock.NewWire(t)
-				slow := func(o *redis.Options) { o.ReadTimeout = 5 * time.Second } // the default of go-redis
-				x := member(testlock.NewSession(t, w.Net.Client(t, slow)))
-				a := rlock.New(testlock.NewSession(t, other.Client), "a")
-				l := multilock.New(a, x)
-				testlock.Works(t, l)
-				w.Net.Freeze()
-				start := time.Now()
-				_, _, err := l.Lock(bg)
-				if took := time.Since(start); err == nil || took > lease+time.Second ||
-					!strings.Contains(err.Error(), "gave up after 15s") {
-					t.Errorf("%v after %v", err, took)
-				}
-				w.Net.Thaw()
-				time.Sleep(time.Minute)
-				testlock.Works(t, l)
+		// A session that knows no clock first sends a request for it. This request waits for one lease, too.
+		for _, knowsClock := range []bool{true, false} {
+			t.Run(fmt.Sprint(kind, " ", knowsClock), func(t *testing.T) {
+				testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+					other := testlock.NewWire(t)
+					slow := func(o *redis.Options) { o.ReadTimeout = 5 * time.Second } // the default
+					x := member(testlock.NewSession(t, w.Net.Client(t, slow)))
+					a := rlock.New(testlock.NewSession(t, other.Client), "a")
+					l := multilock.New(a, x)
+					if knowsClock {
+						testlock.Works(t, l)
+					}
+					w.Net.Freeze()
+					start := time.Now()
+					_, _, err := l.Lock(bg)
+					if took := time.Since(start); err == nil || took > lease+time.Second ||
+						!strings.Contains(err.Error(), "15s") {
+						t.Errorf("%v after %v", err, took)
+					}
+					w.Net.Thaw()
+					time.Sleep(time.Minute)
+					testlock.Works(t, l)
+				})
 			})
-		})
+		}
 	}
 }
 

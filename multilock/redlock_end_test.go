@@ -103,7 +103,9 @@ func TestARedLockThatWasLostBeforeItsUnlockDoesNotStayTaken(t *testing.T) {
 	for what, notices := range map[string]bool{"noticed by a renewal": true, "noticed by Unlock": false} {
 		t.Run(what, func(t *testing.T) {
 			withServers(t, 3, func(t *testing.T, r servers) {
-				ctx, hold := testlock.Lock(t, r.warm(t), bg, rlock.HoldAtLeast(time.Hour))
+				all := r.process(t)
+				m := testlock.Warm(t, testlock.RedLock("x", all...))
+				ctx, hold := testlock.Lock(t, m, bg, rlock.HoldAtLeast(time.Hour))
 				synctest.Wait()
 				for _, w := range r[:2] {
 					w.FlushAll()
@@ -115,6 +117,9 @@ func TestARedLockThatWasLostBeforeItsUnlockDoesNotStayTaken(t *testing.T) {
 					}
 				}
 				testlock.WantError(t, "Unlock", hold.Unlock(bg), rlock.ErrLost)
+				for _, s := range all {
+					testlock.Must(t, s.Close())
+				}
 				if n := r.held(); n > 0 {
 					t.Errorf("it stays taken on %d servers", n)
 				}

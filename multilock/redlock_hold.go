@@ -259,8 +259,10 @@ func (e *entry) Unlock(ctx context.Context) error {
 	err := m.awaitRelease(ctx, releasing)
 	ctx = context.WithoutCancel(ctx)
 	if errors.Is(err, failure.ErrLost) { // too few servers still had the hold
-		if stay != nil { // a lock that was lost before its Unlock does not stay taken
-			q.home.Go(func() { _, _ = m.l.force(context.Background(), stay) })
+		if stay != nil {
+			// A lock that was lost before its Unlock does not stay taken. The parts must be free before
+			// Unlock returns, because a Close of the sessions may follow.
+			_, _ = m.l.force(context.Background(), stay)
 		}
 		m.reportLost(ctx, held, failure.ErrGone)
 	} else {

@@ -13,6 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockline/lockline/internal/testing/testlock"
+	"github.com/lockline/lockline/multilock"
+	"github.com/lockline/lockline/redisson"
 	"github.com/lockline/lockline/rlock"
 	"github.com/lockline/lockline/rwlock"
 )
@@ -346,18 +348,45 @@ func TestTheContextOfWhatBecameAReaderEndsWithWhatTheWriterWasGiven(t *testing.T
 }
 
 func TestTheUnlockOfAnotherLockEndsTheContextOfANestedReader(t *testing.T) {
+	for name, newLocker := range map[string]func(*rlock.Session) rlock.Locker{
+		"rlock":    func(s *rlock.Session) rlock.Locker { return rlock.New(s, "y") },
+		"redisson": func(s *rlock.Session) rlock.Locker { return redisson.New(s, "y") },
+		"RedLock":  func(s *rlock.Session) rlock.Locker { return testlock.RedLock("y", s) },
+		"MultiLock": func(s *rlock.Session) rlock.Locker {
+			return multilock.New(rlock.New(s, "y"), rlock.New(s, "z"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
+				s := testlock.NewSession(t, w.Client)
+				m := rwlock.New(s, "x")
+				ctx, writer := testlock.Lock(t, m, bg)
+				between, other := testlock.Lock(t, newLocker(s), ctx)
+				rctx, reader := testlock.Lock(t, m.RLocker(), between)
+				testlock.Unlock(t, other)
+				synctest.Wait()
+				if cause := context.Cause(rctx); !errors.Is(cause, rlock.ErrNotHeld) {
+					t.Errorf("the cause is %v", cause)
+				}
+				testlock.Unlock(t, reader, writer)
+			})
+		})
+	}
+}
+
+// The writer is a member of a MultiLock, so the Unlock of the MultiLock is an Unlock of the outer hold.
+func TestTheUnlockOfAMultiLockDoesNotEndTheContextOfAReaderThatNestsInAMember(t *testing.T) {
 	testlock.Simulated(t, func(t *testing.T, w *testlock.Wire) {
 		s := testlock.NewSession(t, w.Client)
 		m := rwlock.New(s, "x")
-		ctx, writer := testlock.Lock(t, m, bg)
-		between, other := testlock.Lock(t, rlock.New(s, "y"), ctx)
-		rctx, reader := testlock.Lock(t, m.RLocker(), between)
-		testlock.Unlock(t, other)
+		ctx, hold := testlock.Lock(t, multilock.New(m, rlock.New(s, "y")), bg)
+		rctx, reader := testlock.Lock(t, m.RLocker(), ctx)
+		testlock.Unlock(t, hold)
 		synctest.Wait()
-		if cause := context.Cause(rctx); !errors.Is(cause, rlock.ErrNotHeld) {
+		if cause := context.Cause(rctx); cause != nil {
 			t.Errorf("the cause is %v", cause)
 		}
-		testlock.Unlock(t, reader, writer)
+		testlock.Unlock(t, reader)
 	})
 }
 

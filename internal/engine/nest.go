@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockline/lockline/internal/call"
@@ -95,8 +96,7 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 	follow(w.ctx, func() {
 		// The context of the reader ends with a loss, with the session, if the caller cancels w.ctx, and with
 		// the Unlock of a hold of another lock. The Unlock of an outer hold does not end it.
-		cause, other := context.Cause(w.ctx), (*unlocked)(nil)
-		if !errors.Is(cause, failure.ErrUnlocked) || errors.As(cause, &other) && other.root != e.root {
+		if !e.root.unlockedBy(context.Cause(w.ctx)) {
 			cancel(failure.OfContext(w.ctx))
 			return
 		}
@@ -104,6 +104,25 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 		follow(e.given, func() { cancel(failure.OfContext(e.given)) })
 	})
 	return e
+}
+
+// unlockedBy reports whether cause is the Unlock of a hold in the chain of root. The Unlock of several locks
+// that are held together also counts if such a hold is a part of them.
+func (root *Entry) unlockedBy(cause error) bool {
+	var one *unlocked
+	if errors.As(cause, &one) {
+		return one.root == root
+	}
+	var several handle.Holding
+	return errors.As(cause, &several) && errors.Is(cause, failure.ErrUnlocked) && root.isPartOf(several)
+}
+
+// isPartOf reports whether `of` is a hold in the chain of root, or has such a hold as a part.
+func (root *Entry) isPartOf(of handle.Holding) bool {
+	if one, ok := of.(*Entry); ok {
+		return one.root == root
+	}
+	return slices.ContainsFunc(of.Parts(), func(hd *handle.Hold) bool { return root.isPartOf(hd.Of()) })
 }
 
 // readerContext is the context from which the context of a nested reader is made. It never ends by itself.

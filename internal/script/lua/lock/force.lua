@@ -50,9 +50,9 @@ if KEYS[4] and KEYS[4] ~= KEYS[1] then
   redis.call('ZSCORE', KEYS[4], '') -- ends the script if KEYS[4] is not a sorted set, so the hash is kept
 end
 local sane, s, forced, shares = pcall(look, now)
--- Only the error of failDamaged shows that the hash is damaged. Another error may mean, for example, that the
--- user has no right to ZRANGE. Before Redis 7, the error is a string and not a table.
-local damaged = not sane and string.find(type(s) == 'table' and s.err or s, 'LOCKLINE ', 1, true)
+-- Only the error of failDamaged shows that the hash is damaged. This error is a string that begins with
+-- LOCKLINE. Another error may mean, for example, that the user has no right to ZRANGE.
+local damaged = not sane and type(s) == 'string' and string.sub(s, 1, 9) == 'LOCKLINE '
 if not sane and not (damaged and (held[1] or held[3])) then
   error(s, 0)
 elseif not sane then
