@@ -222,7 +222,8 @@ type unlocked struct{ *holding }
 func (u *unlocked) Error() string { return failure.UnlockedText("", u.l.name) }
 func (u *unlocked) Unwrap() error { return failure.ErrUnlocked }
 
-// unlockedError is the cause with which Unlock ends the context of a hold. Its value is the name of the lock.
+// unlockedError is the cause with which Unlock ends the context of a hold of a RedLock. Its value is the name
+// of the lock.
 type unlockedError string
 
 func (e unlockedError) Error() string { return failure.UnlockedText("", string(e)) }
