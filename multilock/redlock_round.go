@@ -45,13 +45,7 @@ type round struct {
 //
 // A round without a majority also ends when an outage has lasted for too long (endures).
 func (c *lockCall) round(try bool) (*entry, error) {
-	q, cfg := c.q, c.cfg
-	if end, bounded := c.bounds.Until.Deadline(); bounded {
-		// The option WaitAtMost bounds the waits for the parts. The context of the parts cannot bound these
-		// waits, because parts outlive the call. The waits for the parts end a little later than the wait of
-		// the call, because otherwise the call could end with errors of the parts instead of its own error.
-		cfg.Bounded, cfg.Wait = true, max(time.Until(end), 0)+settleTime
-	}
+	q, cfg := c.q, c.partConfig()
 	m := &majority{l: c.l, q: q, local: c.local, note: cfg.Note, announced: make(chan struct{})}
 	m.ctx, m.stop = context.WithCancel(c.values)
 	r := &round{c: c, m: m}
@@ -70,7 +64,7 @@ func (c *lockCall) round(try bool) (*entry, error) {
 		select {
 		case a := <-r.answers:
 			r.take(a)
-			if r.votes[a.i].kind == granted && r.votes.count(granted) == 1 && !try {
+			if r.isFirstGrant(a.i) && !try {
 				start = time.Now() // now the wait for the other servers begins
 				limit.Reset(q.timeout)
 			}
@@ -100,6 +94,24 @@ func (c *lockCall) round(try bool) (*entry, error) {
 			limit.Reset(min(q.timeout, max(settleTime, time.Since(start))))
 		}
 	}
+}
+
+// partConfig returns the options with which the parts are acquired. If the call has a deadline, the option
+// WaitAtMost bounds the waits for the parts. The context of the parts cannot bound these waits, because parts
+// outlive the call. The waits for the parts end a little later than the wait of the call, because otherwise
+// the call could end with errors of the parts instead of its own error.
+func (c *lockCall) partConfig() engine.Config {
+	cfg := c.cfg
+	if end, bounded := c.bounds.Until.Deadline(); bounded {
+		cfg.Bounded, cfg.Wait = true, max(time.Until(end), 0)+settleTime
+	}
+	return cfg
+}
+
+// isFirstGrant reports whether the i-th server, whose vote was just counted, is the first that has granted
+// its part.
+func (r *round) isFirstGrant(i int) bool {
+	return r.votes[i].kind == granted && r.votes.count(granted) == 1
 }
 
 // pendingFail reports whether every server that has not answered is known to be failing.

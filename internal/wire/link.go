@@ -153,20 +153,22 @@ func (l *Link) Call(ctx context.Context, c Copier, most int, left *atomic.Bool) 
 			if extra < 0 {
 				extra = l.stale()
 			}
-			if extra > 0 && ctx.Err() == nil && (left == nil || !left.Load()) {
+			if extra > 0 && ctx.Err() == nil && !isSet(left) {
 				extra--
 				try--
 				continue
 			}
 		}
 		if !o.Again || try >= most || ctx.Err() != nil ||
-			left != nil && (left.Load() || Closed(l.options.Closing)) ||
-			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) ||
-			left != nil && left.Load() {
+			isSet(left) || left != nil && Closed(l.options.Closing) ||
+			!Pause(l.options.Context, Backoff(try, 4*time.Millisecond, 64*time.Millisecond)) || isSet(left) {
 			return o
 		}
 	}
 }
+
+// isSet reports whether b is true. A nil pointer counts as false.
+func isSet(b *atomic.Bool) bool { return b != nil && b.Load() }
 
 // stale returns the number of times that a request may be sent again at once after a demoted server refused
 // it. The client's address may lead to the new master already, but pooled connections still lead to the old
