@@ -158,7 +158,7 @@ func TestTheWatchdogTellsALesseeWhatBecameOfItsLease(t *testing.T) {
 // labeled is a client of a user's own type. Go cannot compare its values.
 type labeled struct {
 	wire.Client
-	labels []string
+	_ []string
 }
 
 func TestALeaseIsRenewedThroughAClientThatGoCannotCompare(t *testing.T) {
