@@ -154,10 +154,13 @@ func (l locker) TryLock(ctx context.Context, options ...rlock.Option) (context.C
 
 // SetLimit sets the limit, which is the number of permits, for all sessions. If the new limit is higher,
 // Redis serves the waiters for whom enough permits are free now. If it is lower, holders keep their permits,
-// and no waiter is served until enough permits are released. Redis keeps the limit while the semaphore is
-// used. With the default lease, Redis keeps it for 15 to 45 s after that. When Redis has dropped the limit,
-// the next Acquire sets the limit that was passed to New. So a program that changes the limit permanently
-// must also change the limit of New. SetLimit blocks until Redis has replied, at most until ctx ends.
+// and Redis serves no waiter until enough permits are released. But a session may still pass permits on to
+// its own goroutines for the time of rlock.WithHandover, 5 ms by default.
+//
+// Redis keeps the limit while the semaphore is used. With the default lease, Redis keeps it for 15 to 45 s
+// after that. When Redis has dropped the limit, the next Acquire sets the limit that was passed to New. So a
+// program that changes the limit permanently must also change the limit of New. SetLimit blocks until Redis
+// has replied, at most until ctx ends.
 func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if err := s.check(ctx, "SetLimit: a limit", n); err != nil {
 		return err
