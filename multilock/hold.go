@@ -222,13 +222,6 @@ type unlocked struct{ *holding }
 func (u *unlocked) Error() string { return failure.UnlockedText("", u.l.name) }
 func (u *unlocked) Unwrap() error { return failure.ErrUnlocked }
 
-// unlockedError is the cause with which Unlock ends the context of a hold of a RedLock. Its value is the name
-// of the lock.
-type unlockedError string
-
-func (e unlockedError) Error() string { return failure.UnlockedText("", string(e)) }
-func (unlockedError) Unwrap() error   { return failure.ErrUnlocked }
-
 // join combines the errors of the members, given in the order of the members, into one error. It returns nil
 // if all of them are nil.
 func (l *MultiLock) join(errs []error) error {

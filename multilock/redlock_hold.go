@@ -287,3 +287,10 @@ func (e *entry) Forgotten() {
 		_ = e.Unlock(context.Background())
 	}()
 }
+
+// unlockedError is the cause with which Unlock ends the context of a hold of a RedLock. Its value is the name
+// of the lock.
+type unlockedError string
+
+func (e unlockedError) Error() string { return failure.UnlockedText("", string(e)) }
+func (unlockedError) Unwrap() error   { return failure.ErrUnlocked }

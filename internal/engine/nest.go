@@ -106,8 +106,8 @@ func (w *waiter) newNested(outer *Entry) *Entry {
 	return e
 }
 
-// unlockedBy reports whether cause is the Unlock of a hold in the chain of root. The Unlock of several locks
-// that are held together also counts if such a hold is a part of them.
+// unlockedBy reports whether cause is the Unlock of a hold in the chain of root. If a hold in this chain is a
+// part of a MultiLock that is held, the Unlock of the MultiLock counts, too.
 func (root *Entry) unlockedBy(cause error) bool {
 	var one *unlocked
 	if errors.As(cause, &one) {

@@ -44,7 +44,8 @@ func TestLongLeasesAndLifetimesHaveNoExponent(t *testing.T) {
 		}
 	}
 	permits := []string{"p:p:{x}", "p:p:{x}:q", "p:p:{x}:w", "p:p:{x}:h"}
-	for _, owner := range []string{"s:1", "s:2", "s:3"} { // one of them waits
+	// There are two permits, so s:3 waits.
+	for _, owner := range []string{"s:1", "s:2", "s:3"} {
 		run("lock/acquire", permits, owner, 1, late, long/2, "1@h ", 15000, long/2, "p:s:", "nonce", "1", "",
 			2, "")
 	}

@@ -134,7 +134,7 @@ func TestTheWatchdogTellsALesseeWhatBecameOfItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("it is down")
 		s := server{"gone": "L", "failing": down, "kept": "K"}.open(t)
-		defer time.Sleep(onTheWay) // a renewal may be in flight
+		defer time.Sleep(onTheWay) // in fake time, so that a renewal in flight ends before the test
 		defer end(t, s)
 		gone, failing, kept := newHold("gone"), newHold("failing"), newHold("kept")
 		for _, h := range []*hold{gone, failing, kept} {
@@ -165,7 +165,7 @@ func TestALeaseIsRenewedThroughAClientThatGoCannotCompare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := server{"kept": "K"}
 		s := r.openWith(t, labeled{Client: r.client(t)})
-		defer time.Sleep(onTheWay) // a renewal may be in flight
+		defer time.Sleep(onTheWay) // in fake time, so that a renewal in flight ends before the test
 		defer end(t, s)
 		kept := newHold("kept")
 		s.Watchdog.Add(&kept.Lease, time.Now().Add(30*time.Second), 10*time.Second)
